@@ -153,13 +153,13 @@ def test_what_a_file_says_is_escaped() -> None:
 
 
 def test_a_certificate_is_told_in_words_and_never_below_what_is_proved() -> None:
-    certificate = st.Certificate(error=0.00123401, input_norm=2.0, target_sha256="ab" * 32)
+    certificate = st.Certificate(error=0.00123401, input_norm=2.00999, target_sha256="ab" * 32)
     words = "output error at most 0.00124 for every input of norm at most 2"
     assert str(certificate) == words
     assert repr(certificate) == f"Certificate({words}; target abababababababab)"
     assert words in shown(certificate).words
     parts = st.Certificate(error=0.5, input_norm=2.0, target_sha256="ab" * 32, details={"parts": [1, 2, 3]})
-    assert str(parts).endswith("norm at most 2, for each of 3 parts by itself")
+    assert str(parts).startswith("each of 3 parts by itself: output error at most 0.5 for")
 
 
 def test_a_certificate_for_samples() -> None:

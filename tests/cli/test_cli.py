@@ -129,7 +129,7 @@ def test_show_says_what_a_ticket_holds(run: Run, ticket_file: Path) -> None:
         "40 x 9",
         "blocks",
         "no: some dense tensors were trained",
-        "error at most 2.500e-01 for inputs of norm at most 2",
+        "output error at most 0.25 for every input of norm at most 2",
     ):
         assert fact in done.stdout
 
@@ -140,7 +140,7 @@ def test_show_verify_and_export_know_codes_and_owners(run: Run, tmp_path: Path) 
     assert "3,338 kept (density 0.0239)" in shown
     for words in ("5 codes, 4 draws", "2 codes, 70% frozen", "1 code ", "packed-sign"):
         assert words in shown
-    assert "owners" in run("show", golden / "owners.ticket").stdout
+    assert "\nowners: one kept weight per hidden unit\n" in run("show", golden / "owners.ticket").stdout
     tensors = json.loads(run("show", golden / "codes.ticket", "--json").stdout)["tensors"]
     assert tensors[0]["rule"] == {"frozen": None, "table": [[0.0, 0], [1.0, 0], [-1.0, 0]]}
     told = run("verify", golden / "codes.ticket").stdout
@@ -186,6 +186,13 @@ def test_show_lays_nested_settings_out_in_lines(run: Run, tmp_path: Path) -> Non
     assert "... and 5 more" in shown
     assert "key24 24" in " ".join(run("show", path, "--all").stdout.split())
     assert json.loads(run("show", path, "--json").stdout)["metadata"] == metadata
+
+
+def test_show_cuts_a_list_between_its_entries(run: Run, tmp_path: Path) -> None:
+    names = [f"attention.{name}" for name in ("query", "key", "value", "output")]
+    Ticket(seed=0, tensors=[], architecture={"linear": names}).save(path := tmp_path / "a.ticket")
+    shown = " ".join(run("show", path).stdout.split())
+    assert 'linear ["attention.query", "attention.key", "attention.value", ...]' in shown
 
 
 def test_show_cannot_drive_the_terminal(run: Run, tmp_path: Path) -> None:

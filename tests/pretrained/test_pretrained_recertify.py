@@ -251,7 +251,7 @@ def test_verify_takes_the_models_folder(tmp_path: Path) -> None:
 def test_show_speaks_of_parts(tmp_path: Path) -> None:
     construct_pretrained(small("bert"), items=6).save(tmp_path / "x.ticket")
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "x.ticket")])
-    assert "each of 2 parts by itself: error at most" in shown.stdout
+    assert "each of 2 parts by itself: output error at most" in shown.stdout
 
 
 def test_verifying_takes_less_cpu_time_than_constructing() -> None:

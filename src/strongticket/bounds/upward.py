@@ -49,10 +49,24 @@ def up_digits(x: float, digits: int = 6) -> float:
         >>> up_digits(0.12345601), up_digits(0.123457), up_digits(123456789.0)
         (0.123457, 0.123457, 123457000.0)
     """
-    with decimal.localcontext(prec=digits, rounding=decimal.ROUND_CEILING):
-        # `repr` rounds to x, and rounding is monotonic, so a decimal that is not below it does not round below x.
-        rounded = float(+decimal.Decimal(repr(x)))
+    rounded = _digits(x, digits, decimal.ROUND_CEILING)
     return rounded if math.isfinite(rounded) else x
+
+
+def down_digits(x: float, digits: int = 6) -> float:
+    """Return the largest float64 with this many decimal digits that is not above x.
+
+    Example:
+        >>> down_digits(0.12345699), down_digits(1.09672, 3)
+        (0.123456, 1.09)
+    """
+    return _digits(x, digits, decimal.ROUND_FLOOR)
+
+
+def _digits(x: float, digits: int, rounding: str) -> float:
+    with decimal.localcontext(prec=digits, rounding=rounding):
+        # `repr` rounds to x, and rounding is monotonic, so a decimal on one side of it does not round to the other.
+        return float(+decimal.Decimal(repr(x)))
 
 
 def up_sqrt(x: float) -> Up:

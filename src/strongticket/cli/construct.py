@@ -109,7 +109,7 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     from strongticket.pretrained import describe as words
     from strongticket.pretrained.families import is_known
     from strongticket.pretrained.load import load_skeleton
-    from strongticket.pretrained.predict import check_memory, predict, seconds_of
+    from strongticket.pretrained.predict import check_memory, in_bytes, predict, seconds_of
     from strongticket.pretrained.target import Target
 
     skeleton = load_skeleton(model)
@@ -127,17 +127,19 @@ def _look_at(model: str, what: Any, parts: Any, describe: bool, items: int, devi
     predicted = predict(pieces)
     seconds = seconds_of(pieces) / workers
     echo(f"{predicted.sums:,} subset sums of {items} items, {predicted.weights:,} random weights")
-    echo(f"about {_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}")
-    echo(f"a ticket of about {predicted.ticket_bytes / 1e6:,.1f} MB")
-    piece = f"{predicted.piece_bytes / 1e9:.2f} GB for {predicted.largest}, the largest part"
+    echo(f"{_duration(seconds)} with {workers} worker{'' if workers == 1 else 's'} on {device}, besides start-up")
+    echo(f"a ticket of about {in_bytes(predicted.ticket_bytes)}")
+    piece = f"{in_bytes(predicted.piece_bytes)} for {predicted.largest}, the largest part"
     echo(f"extra memory: {piece}, per worker, and the ticket's own size")
     check_memory(predicted, device, workers)
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
     if seconds < 120:
-        return f"{seconds:.0f} seconds" if seconds >= 2 else f"{seconds:.1f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
+        return f"about {seconds:.0f} seconds" if seconds >= 2 else f"about {seconds:.1f} seconds"
+    return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:.1f} hours"
 
 
 def _finished(model: "nn.Module", out: Path, settings: dict[str, Any]) -> "Ticket | None":

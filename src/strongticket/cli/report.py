@@ -9,6 +9,8 @@ from strongticket.cli.options import AsJson, option
 from strongticket.cli.terminal import echo, print_json
 from strongticket.errors import StrongTicketError
 
+_REASONS = 3  # for having nothing to show
+
 
 def report(
     paths: Annotated[
@@ -40,6 +42,6 @@ def report(
         count = f"{len(sections)} section{'s' * (len(sections) != 1)}"
         echo(f"{out.resolve()}: {count}, {summary['bytes']:,} bytes; open it in a browser")
     if not sections:
-        raise StrongTicketError(
-            f"{out} has nothing to show: no result or ticket that can be shown was found; the page says why."
-        )
+        reasons = "; ".join(f"{left['file']}: {left['reason']}" for left in summary["left_out"][:_REASONS])
+        kept = "" if summary["bytes"] else f" {out} is left as it was."
+        raise StrongTicketError(f"the page has nothing to show: {reasons}.{kept}")

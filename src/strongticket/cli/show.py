@@ -45,6 +45,7 @@ def render(summary: Summary, title: str, *, every: bool, width: int, ascii_only:
     minor = ("distribution", "mask", "scale")
     random = Table(caption="Random tensors", columns=columns, rows=tensors, words=4, minor=minor)
     yield from _listing(random, every, width)
+    yield from textwrap.wrap(summary.mask_meanings(), width)
     dense = [
         (t.name, _shape(t.value.shape), DTYPE_NAMES[t.value.dtype], _cell(t.trained))
         for t in summary.ticket.dense.values()
@@ -91,18 +92,17 @@ def _short(value: object) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else _cell(value)
     if re.fullmatch("[0-9a-f]{64}", text):
         return text[:_DIGEST_SHOWN]
-    return text if len(text) <= _VALUE_SHOWN else f"{text[:_VALUE_SHOWN]}..."
+    if len(text) <= _VALUE_SHOWN:
+        return text
+    cut = text[:_VALUE_SHOWN]
+    # A list is cut between entries; one long entry, anywhere.
+    return f"{cut.rpartition(', ')[0]}, ...]" if isinstance(value, list) and ", " in cut else f"{cut}..."
 
 
 def _certificate(certificate: Certificate | None) -> str:
     if certificate is None:
         return "none"
-    parts = certificate.details.get("parts")
-    of = f"each of {len(parts)} parts by itself: " if isinstance(parts, list) else ""
-    return (
-        f"{of}error at most {certificate.error:.3e} for inputs of norm at most {certificate.input_norm:g}, "
-        f"target {certificate.target_sha256[:16]} (as stored; verify --target checks it)"
-    )
+    return f"{certificate}, target {certificate.target_sha256[:16]} (as stored; verify --target checks it)"
 
 
 def _listing(table: Table, every: bool, width: int) -> Iterator[Part]:

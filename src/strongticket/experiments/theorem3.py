@@ -195,7 +195,8 @@ def describe(result: Result) -> Section:
         caption=f"Target untrained, {config.n_heads} heads, d = {config.d_model}, norms 1; a source fails if its "
         f"certificate for inputs of norm at most {config.input_norm:g} is above {config.tol:g}. "
         f"{curves.sources_in_words(config)}; bars: Clopper-Pearson, 95 %. Pointing down: none "
-        f"failed; the upper end of the interval.{curves.ADAPTIVE}",
+        "failed; the upper end of the interval. Grey band: the computed chance that an entry is out of reach of equal "
+        f"blocks, between a lower and an upper bound.{curves.ADAPTIVE}",
         views=(view,),
         tables=[
             _table(f"{name}, width by width, target {target['index']}", curves.of_target(points, target["index"]))

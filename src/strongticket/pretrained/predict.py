@@ -17,6 +17,8 @@ from strongticket.pretrained.pieces import Piece
 # Memory of one piece, per weight whose mask is searched for (as drawn, and by unit), per weight of the other matrix if
 # it is kept to choose from, and per sum (targets, errors, norms, units to exchange): 48 to 110 bytes were measured.
 _BYTES_PER_WEIGHT, _BYTES_TO_CHOOSE, _BYTES_PER_SUM = 8, 4, 110
+# What a file says of a tensor: names, shapes, hashes, its share of a certificate. 386 to 592 bytes were measured.
+_BYTES_OF_DESCRIPTION = 450
 # What a process needs besides its piece: Python, torch, numba's code, and rows that are solved together.
 _BYTES_PER_WORKER = 600 << 20
 # The side of the matrix used to measure the speed, by device.
@@ -29,27 +31,39 @@ class Prediction:
 
     sums: int  # subset sums
     weights: int  # random weights, kept or not
-    ticket_bytes: int  # file size, within a few percent
+    ticket_bytes: int  # file size, within a few percent; of a file of some kB, within a quarter
     piece_bytes: int  # memory for the largest piece
     largest: str  # the name of that piece
 
 
 def predict(pieces: Iterable[Piece]) -> Prediction:
     """Predict what pieces need from their shapes alone: the model may be on meta."""
-    sums = weights = bits = most = 0
+    sums = weights = bits = tensors = most = 0
     largest = ""
     for piece in pieces:
         sums += piece.sums
         for product in piece.products.values():
             free, blocked = math.prod(product.free.shape), product.blocked
             weights += free + math.prod(blocked.shape)
+            tensors += 2
             # Half of the weights are kept, so a mask takes one bit each; an owner is a number below `coordinates`.
             bits += free + blocked.units * math.ceil(math.log2(max(2, blocked.coordinates)))
             size = free * _BYTES_PER_WEIGHT + blocked.kept * math.prod(blocked.shape) * _BYTES_TO_CHOOSE
             size += free // piece.items * _BYTES_PER_SUM
             if size > most:
                 most, largest = size, piece.name
-    return Prediction(sums, weights, bits // 8, most, largest)
+    return Prediction(sums, weights, bits // 8 + tensors * _BYTES_OF_DESCRIPTION, most, largest)
+
+
+def in_bytes(count: float) -> str:
+    """Write a size to two digits or more.
+
+    Example:
+        >>> in_bytes(0), in_bytes(56_320), in_bytes(4.48e6), in_bytes(12.3e9)
+        ('0 kB', '56 kB', '4.5 MB', '12 GB')
+    """
+    unit, size = next(((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6)) if count >= size), ("kB", 1e3))
+    return f"{count / size:,.{1 if 0 < count < 9.95 * size else 0}f} {unit}"
 
 
 def check_memory(predicted: Prediction, device: str, workers: int = 1) -> None:
@@ -61,8 +75,8 @@ def check_memory(predicted: Prediction, device: str, workers: int = 1) -> None:
         needed = predicted.ticket_bytes + workers * (predicted.piece_bytes + _BYTES_PER_WORKER)
     if needed > free:
         raise StrongTicketError(
-            f"{predicted.largest} needs about {predicted.piece_bytes / 1e9:.1f} GB of memory, or {needed / 1e9:.1f} GB "
-            f"with {workers} at work; {free / 1e9:.1f} GB are free. Use fewer workers or items, or a larger machine."
+            f"{predicted.largest} needs about {in_bytes(predicted.piece_bytes)} of memory, or {in_bytes(needed)} "
+            f"with {workers} at work; {in_bytes(free)} are free. Use fewer workers or items, or a larger machine."
         )
 
 

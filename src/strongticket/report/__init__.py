@@ -23,11 +23,11 @@ def write_report(
 
     Args:
         paths: folders, searched to any depth, or single files.
-        out: the page; an existing file is replaced.
+        out: the page; an existing file is replaced unless there is nothing to show.
         progress: called with the number of finished files, and their total.
 
     Returns:
-        `file`, `bytes`, the titles of its `sections`, and what was `left_out` and why.
+        `file`, `bytes` written, the titles of its `sections`, and what was `left_out` and why.
 
     Raises:
         FileNotFoundError: a path does not exist.
@@ -43,12 +43,14 @@ def write_report(
     sections = build_sections(found, progress)
     # Names and texts may hold lone surrogates, which UTF-8 cannot encode; these are escaped.
     page = render_page(sections, found.left_out).encode(errors="backslashreplace")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(out, durable=False) as file:
-        file.write(page)
+    written = bool(sections) or not out.exists()
+    if written:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(out, durable=False) as file:
+            file.write(page)
     return {
         "file": str(out),
-        "bytes": len(page),
+        "bytes": len(page) if written else 0,
         "sections": [section.title for section in sections],
         "left_out": [{"file": name, "reason": reason} for name, reason in found.left_out],
     }

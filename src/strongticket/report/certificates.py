@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from strongticket.bounds.upward import up_digits
 from strongticket.charts.parts import Chart, Section, Series, Table, View, above_zero, number, ramp_of, table_of
 from strongticket.experiments.constructions import Constructions
 from strongticket.experiments.figure import load_figure
@@ -12,6 +13,7 @@ from strongticket.report.find import Result
 from strongticket.report.origin import origin_of
 from strongticket.report.records import Certified, typed
 
+_DIGITS = 3  # of a number on the page
 Group = tuple[int, list[float], list[float]]  # a width, its sources' worst errors, and their certificates
 
 
@@ -45,8 +47,8 @@ def certificate_section(results: Sequence[Result]) -> Section:
         lead="A certificate is computed from the actual weights and holds for every input up to a norm, any length and "
         "any attention mask. Measured errors must stay below it; how far below says how tight it is.",
         finding=f"{violations} of {total:,} sources exceed their certificate",
-        plain=f"Every constructed ticket comes with a proof of how far off it can be. {total:,} were tried: "
-        + (f"{violations} broke it." if violations else "none broke it."),
+        plain="Every ticket from a construct function comes with a proof of how far off it can be. "
+        f"{total:,} were tried: " + (f"{violations} broke it." if violations else "none broke it."),
         blocks=(chart,),
         origin=origin_of(*results),
     )
@@ -63,7 +65,7 @@ def _view(name: str, groups: Sequence[Group]) -> View:
     series = [
         Series(
             name=f"n = {width}",
-            points=[(_round(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
+            points=[(shown(c), _round(w)) for c, w in zip(above_zero(certified), above_zero(worst), strict=True)],
             ramp=ramp_of(place, len(groups)),
             line=False,
         )
@@ -89,7 +91,7 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
         {
             "n": lambda group: str(group[0]),
             "median worst error": lambda group: number(float(np.median(group[1]))),
-            "median certificate": lambda group: number(float(np.median(group[2]))),
+            "median certificate": lambda group: number(shown(float(np.median(group[2])))),
             "certificate / error: median": lambda group: ratio(group, np.median),
             "smallest": lambda group: ratio(group, min),
         },
@@ -97,5 +99,10 @@ def _table(name: str, groups: Sequence[Group]) -> Table:
     )
 
 
+def shown(certified: float) -> float:
+    """Round a certified error up to the digits the page shows, so as not to claim more than is proved."""
+    return up_digits(certified, _DIGITS)
+
+
 def _round(value: float) -> float:
-    return float(f"{value:.3g}") if math.isfinite(value) else value
+    return float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else value

@@ -17,7 +17,7 @@ from strongticket.charts.parts import (
     number,
     table_of,
 )
-from strongticket.report.certificates import certificate_view
+from strongticket.report.certificates import certificate_view, shown
 from strongticket.report.find import ComparedModel, Result
 from strongticket.report.origin import origin
 from strongticket.report.records import Collected, Compared, Pretrained, typed
@@ -107,14 +107,14 @@ def _part_view(runs: Sequence[Pretrained]) -> View:
     series = [
         Series(
             name=f"{run.what}, {run.items} items",
-            points=[(max(part.certified, SMALLEST), max(part.error, SMALLEST)) for part in run.compare.parts],
+            points=[(shown(max(part.certified, SMALLEST)), max(part.error, SMALLEST)) for part in run.compare.parts],
             colour=colour,
             line=False,
             notes=[part.part for part in run.compare.parts],
         )
         for run, colour in zip(runs, SERIES, strict=False)
     ]
-    kept = all(error <= certified for each in series for certified, error in each.points)
+    kept = all(part.error <= part.certified for run in runs for part in run.compare.parts)
     view = certificate_view("Parts", series, "certified error of a part", "largest error")
     return replace(view, says="No part exceeds its certificate" if kept else "Some parts exceed their certificates")
 

@@ -7,6 +7,7 @@ from strongticket.tickets.ticket import Ticket
 
 LARGEST_SIDE = 64  # of a product, in entries: each is a cell of the picture and of the table
 MOST_WEIGHTS = 2**20  # of both matrices
+_BY_HAND = " Made by hand, not by construct_linear, so it has no certificate."
 
 
 def draw_product(ticket: Ticket) -> Matrix | None:
@@ -19,7 +20,7 @@ def draw_product(ticket: Ticket) -> Matrix | None:
     return Matrix(
         title="Two pruned random matrices multiply to this",
         caption=f"The product of the two masked matrices, {d_out} × {d_in}. Each entry is a sum of the products of "
-        "random weights that the masks keep. Bluer cells are larger.",
+        f"random weights that the masks keep. Bluer cells are larger.{'' if ticket.certificate else _BY_HAND}",
         values=[[float(f"{value:.4g}") for value in row] for row in product.tolist()],
         tables=(Table(caption="Entries", columns=("", *map(str, range(1, d_in + 1))), rows=rows, words=0),),
     )

@@ -158,7 +158,7 @@ def _finding(network: str, cases: dict[Case, list[RuleRun]]) -> str:
 
 
 def _title(networks: Sequence[dict[Case, list[RuleRun]]]) -> str:
-    """Say how far the best ticket is from training, in the network where it is furthest."""
+    """Say how far the best tickets of all networks are ahead of training, and behind it."""
     gaps = [
         _accuracy(cases[_TRAINED, 1.0]) - max(_accuracy(runs) for case, runs in cases.items() if case[0] != _TRAINED)
         for cases in networks
@@ -166,8 +166,14 @@ def _title(networks: Sequence[dict[Case, list[RuleRun]]]) -> str:
     ]
     if not gaps:
         return "Rules on handwritten digits"
-    behind = "as good as training" if max(gaps) <= 0 else f"at most {100 * max(gaps):.1f} points behind training"
-    return f"On handwritten digits, the best tickets are {behind}"
+    ahead, behind = (f"{100 * gap:.1f} points" for gap in (-min(gaps), max(gaps)))
+    if max(gaps) <= 0:
+        how = "at least as good as training"
+    elif min(gaps) >= 0:
+        how = f"at most {behind} behind training"
+    else:
+        how = f"from {ahead} ahead of training to {behind} behind it"
+    return f"On handwritten digits, the best tickets are {how}"
 
 
 def _best(groups: Iterable[list[RuleRun]]) -> list[list[RuleRun]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from strongticket.charts.parts import Cells, DrawnTensor, Histogram, Inspector, Section, Table, number
+from strongticket.charts.parts import Cells, DrawnTensor, Histogram, Inspector, Section, Table, number, sentence
 from strongticket.ops.rng import random_chunk
 from strongticket.report.architecture import architecture_words
 from strongticket.report.find import SearchRun
@@ -53,6 +53,8 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
     held = f"{kept}, and {besides}" if besides else f"and {kept}"
     undrawn = sum("grid" not in tensor for tensor in tensors)
     caption = "Pick a tensor. Blue: kept weights; blank: dropped ones."
+    if meanings := summary.mask_meanings():
+        caption += f" Masks: {meanings}."
     if undrawn:
         caption += f" {undrawn} of {len(tensors)} tensors have no picture, but a reason in its place."
     inspector = Inspector(
@@ -66,7 +68,8 @@ def ticket_section(path: Path, name: str, place: int, budget: Budget, searches: 
         name=name,
         chapter="Tickets",
         title=f"Inside a ticket: {name}",
-        lead=f"The file holds a seed, which gives every random weight, {held}. That is the whole network.",
+        lead=f"The file holds a seed, which gives every random weight, {held}. "
+        f"{sentence(summary.rest_words()) or 'That is the whole network'}.",
         finding=f"{summary.kept:,} of {ticket.numel:,} random weights kept, {summary.file_bytes:,} bytes",
         blocks=(*([product] if product else []), _facts(summary), inspector),
         origin=_origin(path, ticket, searches),
@@ -116,10 +119,7 @@ def _search_words(search: object) -> str:
 
 
 def _certificate(certificate: Certificate | None) -> str:
-    if certificate is None:
-        return "none"
-    error, norm = number(certificate.error), number(certificate.input_norm)
-    return f"error at most {error} for inputs of norm at most {norm}, as stored"
+    return f"{certificate.in_words(number)}, as stored" if certificate else "none"
 
 
 def _tensor_table(tensors: Sequence[DrawnTensor]) -> Table:

@@ -7,8 +7,14 @@ from pathlib import Path
 from strongticket.tickets.codes import CodeMask
 from strongticket.tickets.container import DTYPE_NAMES
 from strongticket.tickets.content import Content
-from strongticket.tickets.mask import Mask
+from strongticket.tickets.mask import BlockMask, Mask
+from strongticket.tickets.owners import OwnerMask
 from strongticket.tickets.table import draws_of
+
+_MEANINGS = {
+    OwnerMask.kind: "one kept weight per hidden unit",
+    BlockMask.kind: "one kept weight per hidden unit, in the order of the inputs",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +115,22 @@ class Summary:
         if not self.ticket.strong:
             strength = self.ticket.strength
             return strength if strength.startswith("strong") else "no: some dense tensors were trained"
-        besides = self.besides_words()
-        return f"yes: random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+        besides, rest = self.besides_words(), self.rest_words()
+        held = f"random weights and masks, {f'plus {besides}' if besides else 'nothing else'}"
+        return f"yes: {held}{rest and f'; {rest}'}"
+
+    def rest_words(self) -> str:
+        """Say what a pretrained model's ticket leaves to the model; empty for a whole network."""
+        settings = self.ticket.architecture
+        if settings.get("family") != "pretrained":
+            return ""
+        what = "attention and MLP" if settings.get("what") == "attention+mlp" else "attention"
+        return f"this is the model's {what}; the rest of the model is not in the file"
+
+    def mask_meanings(self) -> str:
+        """Explain the kinds of masks whose names do not."""
+        kinds = {tensor.mask.kind for tensor in self.ticket.tensors.values()}
+        return "; ".join(f"{kind}: {meaning}" for kind, meaning in _MEANINGS.items() if kind in kinds)
 
     def size_words(self) -> str:
         """Say how large the file is, and its share of masks, which alone grows with the network."""

@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from strongticket.bounds.upward import up_digits
+from strongticket.bounds.upward import down_digits, up_digits
 from strongticket.checks import as_real
 from strongticket.notebook import card
 from strongticket.ops.arrays import as_tensor
@@ -154,11 +154,18 @@ class Certificate:
         object.__setattr__(self, "details", plain_json(self.details, "a certificate's details"))
 
     def __str__(self) -> str:
-        # Rounded up, so as not to claim more than is proved.
-        error, norm = up_digits(self.error, 3), self.input_norm
+        return self.in_words("{:g}".format)
+
+    def in_words(self, write: Callable[[float], str]) -> str:
+        """Say what was proved, never more: the error is rounded up, the norm down.
+
+        Args:
+            write: writes a number of at most three digits.
+        """
+        error, norm = write(up_digits(self.error, 3)), write(down_digits(self.input_norm, 3))
         parts = self.details.get("parts")
-        of = f", for each of {len(parts):,} parts by itself" if isinstance(parts, list) else ""
-        return f"output error at most {error:g} for every input of norm at most {norm:g}{of}"
+        of = f"each of {len(parts):,} parts by itself: " if isinstance(parts, list) else ""
+        return f"{of}output error at most {error} for every input of norm at most {norm}"
 
     def __repr__(self) -> str:
         return f"Certificate({self}; target {self.target_sha256[:16]})"
