@@ -84,6 +84,15 @@ def test_bench_and_compare_keep_their_digits_in_a_narrow_terminal(width: int) ->
         check_whole(show_table(table, width), width)
 
 
+def test_compare_claims_no_more_than_is_proved() -> None:
+    compared = json.loads((RESULTS / "pretrained" / "result.json").read_bytes())["runs"][0]["compare"]
+    *_, table = construct._comparison_tables(compared)
+    certified, covered = (table.columns.index(name) for name in ("certified", "covered input"))
+    for row, part in zip(table.rows, compared["parts"], strict=True):
+        assert part["certified"] <= float(row[certified]) < 1.01 * part["certified"]
+        assert 0.99 * part["input_norm"] < float(row[covered]) <= part["input_norm"]
+
+
 @NARROW
 def test_names_of_tensors_are_not_broken(width: int) -> None:
     file = RESULTS / "fig8" / "mini-masked-scale2.83-seed1.ticket"

@@ -255,13 +255,19 @@ def _comparison_lines(result: "Compared") -> "Iterator[str]":
 
 
 def _comparison_tables(result: "Compared") -> "Iterator[Table]":
+    from strongticket.bounds.upward import down_digits, up_digits
     from strongticket.charts.parts import table_of
 
+    # Never more than is proved: bounds are rounded up, the norms they cover down.
+    parts = [
+        {**part, "certified": up_digits(part["certified"], 3), "input_norm": down_digits(part["input_norm"], 3)}
+        for part in result["parts"]
+    ]
     distances = {"layer": "{layer}", "mean": "{mean_distance:.2e}", "largest": "{largest_distance:.2e}"}
     errors = {"part": "{part}", "error": "{error:.2e}", "certified": "{certified:.2e}"}
-    errors |= {"largest input": "{largest_input:.2f}", "covered input": "{input_norm:.2f}"}
+    errors |= {"largest input": "{largest_input:.2f}", "covered input": "{input_norm:.3g}"}
     for caption, rows, columns in (
         ("Attention maps, distance of rows in 1-norm", result["attention_maps"], distances),
-        ("Each part on the original's inputs", result["parts"], errors),
+        ("Each part on the original's inputs", parts, errors),
     ):
         yield table_of(caption, rows, {name: written.format_map for name, written in columns.items()})
