@@ -287,17 +287,22 @@ def test_compare_measures_what_attach_gives(bert: Path, text: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "settings", "said"),
     [
-        ("Llama", "its tokenizer cannot be loaded ("),
+        ("BERT", False, "model has no tokenizer: no file like tokenizer* or vocab* or *.model."),
+        ("Llama", True, "its tokenizer cannot be loaded ("),
         # transformers makes one that knows no word.
-        ("BERT", "the tokenizer knows nothing of '"),
+        ("BERT", True, "the tokenizer knows nothing of '"),
     ],
 )
-def test_a_model_without_a_tokenizer_cannot_be_compared(name: str, said: str, text: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_cannot_be_compared(
+    name: str, settings: bool, said: str, text: Path, tmp_path: Path
+) -> None:
     model = from_zoo(name)
     construct_pretrained(model, items=4).save(tmp_path / "x.ticket")
     model.save_pretrained(tmp_path / "model")
+    if settings:
+        (tmp_path / "model" / "tokenizer_config.json").write_text("{}")
     done = invoke("compare", "--model", tmp_path / "model", "--ticket", tmp_path / "x.ticket", "--text", text)
     assert isinstance(done.exception, StrongTicketError)
     assert said in str(done.exception)

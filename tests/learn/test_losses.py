@@ -85,3 +85,8 @@ def test_a_search_learns_from_pairs() -> None:
     losses: list[float] = []
     st.search(model, [(X, CLASSES)] * 40, lr=3e-2, progress=lambda step, loss: losses.append(loss))
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_numpy_batches_are_told_how_to_become_tensors() -> None:
+    with pytest.raises(ValueError, match=r"must hold tensors; got NumPy arrays\. torch\.from_numpy"):
+        st.search(plain(), [(X.numpy(), CLASSES.numpy())], steps=1)

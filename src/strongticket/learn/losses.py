@@ -3,6 +3,7 @@
 import inspect
 from typing import Any
 
+import numpy as np
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
@@ -57,6 +58,8 @@ def own_loss(model: nn.Module, batch: Any) -> Tensor:
     The model is called with a mapping as keywords, with a tuple or list as arguments, and returns a scalar or an
     output whose `loss` is one. Of a pair it gets x alone, unless its second argument is the targets.
     """
+    if isinstance(batch, tuple | list) and any(isinstance(each, np.ndarray) for each in batch):
+        raise ValueError("batches must hold tensors; got NumPy arrays. torch.from_numpy makes tensors of them.")
     if _is_pair(batch) and not _takes_targets(model):
         return cross_entropy(_output(model(batch[0])), batch[1])
     output = called(model, batch)

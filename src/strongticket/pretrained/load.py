@@ -13,6 +13,7 @@ from strongticket.pretrained.families import Parts, family_of
 
 # Unused parts of a model; a checkpoint may lack them, and the loader then initialises them at random.
 _UNUSED = ("pooler",)
+_TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
 _MOST_LAYERS = 1000  # several times more than any model has; the loader would make as many as a file asks for
 
 
@@ -106,7 +107,9 @@ def _maker(causal: bool) -> Any:
 
 def load_tokenizer(name: str) -> Any:
     """Load a model's tokenizer."""
-    transformers = _transformers()
+    transformers, folder = _transformers(), Path(name)
+    if folder.is_dir() and not any(any(folder.glob(files)) for files in _TOKENIZER_FILES):
+        raise StrongTicketError(f"{name} has no tokenizer: no file like {' or '.join(_TOKENIZER_FILES)}.")
     with _one_line(name, "its tokenizer "), _quiet(transformers):
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
