@@ -132,8 +132,8 @@ def test_at_the_samples_alone_the_bound_is_the_error(name: str) -> None:
         seen = apart(*both(ticket, model), samples_of(name))
     assert found.errors.shape == seen.shape
     assert (seen <= found.errors).all()
-    # The rest is rounding, grown through two layers; how much depends on the order in which a CPU adds numbers up.
-    assert found.error <= 1.01 * seen.max()
+    # The rest is rounding, grown through the layers: a share of the outputs, so of a small error a larger one.
+    assert found.error <= 1.001 * seen.max() + 1e-8 * found.output_norm
     assert found.error == found.by_block[-1] < 1e-5 * found.output_norm
     assert len(found.by_block) == 2
 
